@@ -70,7 +70,9 @@ def test_which_noise_is_scanned_is_said_as_the_program_does_it():
     assert not replace(small, masses=(1,) * int(entries + 1)).is_small
     [variance] = numbers_on("evidence", r"is scanned, too, up to a variance of (\d+);")
     assert numbers_on("privacy", r"and a server's up to (\d+)\.") == [variance]
-    assert numbers_on("threat-model", r"Above a variance of (\d+) what that shows") == [variance]
+    assert numbers_on(
+        "threat-model", r"noise of variance up to (\d+) \(`variance` in the plan"
+    ) == [variance]
     assert numbers_on(
         "privacy-proofs/table_sampler", r"from the other: up to a variance of (\d+)"
     ) == [variance]
