@@ -748,6 +748,23 @@ def test_standard_input(words: str) -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.promise
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes have no such flag")
+def test_a_non_blocking_standard_input_is_read_to_its_end() -> None:
+    readable, writable = os.pipe()
+    os.set_blocking(readable, False)  # as programs that wait on many pipes set it
+    command = [*ENTRY, "estimate", "-", "--json"]
+    with subprocess.Popen(command, stdin=readable, stdout=subprocess.PIPE) as process:
+        os.close(readable)
+        for part in (b"tea\n" * 3000, b"te", b"a\ntea\n", b"milk\n" * 3000):
+            time.sleep(0.5)  # so that the reader finds none, also as its first bytes
+            os.write(writable, part)
+        os.close(writable)
+        answer = json.loads(process.communicate()[0])
+    assert answer["num_contributions"] == 6002
+    assert len(answer["estimates"]) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

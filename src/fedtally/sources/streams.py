@@ -12,6 +12,7 @@ import gc
 import io
 import os
 import re
+import selectors
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -367,10 +368,40 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_held.clear)  # the child has none of the threads
 
 
+class _Waiting(io.RawIOBase):
+    """Standard input that another program has made non-blocking, read as if it were not.
+
+    Python's own reader returns no bytes where none are there yet, as it does at the end. So here
+    a read waits for the next bytes. The flag itself is left: it belongs to the other program too.
+
+    Args:
+        raw: the unbuffered stream.
+    """
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while (number := self._raw.readinto(buffer)) is None:  # no bytes are there yet
+            with selectors.DefaultSelector() as ready:
+                ready.register(self._raw, selectors.EVENT_READ)
+                ready.select()
+        return int(number)
+
+
 def _standard_input() -> IO[bytes]:
     stream: Any = sys.stdin.buffer
-    # Tests and programs that embed Python may replace standard input by a stream without `peek`.
-    return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
+    if not hasattr(stream, "peek"):
+        # Tests and programs that embed Python may replace standard input by such a stream.
+        return io.BufferedReader(stream)
+    raw = getattr(stream, "raw", None)
+    can_wait = isinstance(raw, io.FileIO) and sys.platform != "win32"
+    if can_wait and not os.get_blocking(raw.fileno()):
+        return io.BufferedReader(cast("Any", _Waiting(raw)))
+    return cast("IO[bytes]", stream)
 
 
 def check_encoding(encoding: str) -> None:
