@@ -16,7 +16,8 @@ PAGES = {
     "index": "# Home\n\n```{toctree}\n:hidden:\n\nnight\nday\ndawn\n```\n",
     "night": "# Night\n\nDevices say HTTP 502, and 429.\n\n`</script>` ends a script.\n",
     "day": "# Day\n\n7 of 1502 devices say 4290, in 2027.\nOf 20,000 and 1,000,000 none.\n"
-    "\n## How sure a share is\n\nBy its limits.\n\n## Shares of pandas\n\n### Colours\n\nBlack.\n",
+    "\n## How sure a share is\n\nBy its limits.\n\n## Shares of pandas\n\n### Colours\n\n"
+    "% asked: Which hues?\n% asked: Is the moon blue?\n\nBlack.\n",
     "dawn": "# Dawn\n\nA share is sure, and pandas counts it.\n",
 }
 
@@ -60,6 +61,7 @@ def test_a_reader_finds_what_is_typed(site: Path, tmp_path: Path) -> None:
     words = (
         *("how sure", "shares", "pandas", "sure shares of pandas", "the"),
         *("black pandas", "black limits", "limits of unicorns", "unicorns"),
+        *("hues", "which hues are black", "moon and hues", "how", "why a share?"),
     )
     with browser.Page(tmp_path, 1000) as page:
         for typed in numbers + words:
@@ -86,12 +88,18 @@ def test_a_reader_finds_what_is_typed(site: Path, tmp_path: Path) -> None:
     colours = "Day > Colours#colours"
     assert {typed: found[typed] for typed in words} == {
         "how sure": [sure, "Dawn", "Day"],  # a heading, a text, and a page that holds the section
-        "shares": [sure, pandas, "Dawn", colours, "Day"],  # headings, a text, a heading above
+        "shares": [pandas, sure, "Dawn", colours, "Day"],  # headings, a text, a heading above
         "pandas": [pandas, "Dawn", colours, "Day"],
-        "sure shares of pandas": ["Dawn", sure, pandas, colours, "Day"],  # the first has them all
+        "sure shares of pandas": [sure, pandas, "Dawn", colours, "Day"],  # two whole headings
         "the": [],
         "black pandas": [colours, pandas, "Dawn", "Day"],  # one in text, one in a heading above
-        "black limits": [colours, sure, "Day"],  # no section has both, and the shorter is first
+        "black limits": [sure, colours, "Day"],  # no section has both, and three places have black
         "limits of unicorns": [sure],  # a word that no section has
         "unicorns": [],
+        "hues": [colours],  # other words for its heading
+        "which hues are black": [colours],
+        "moon and hues": [colours],  # once, though it is asked in two ways
+        "how": [],  # headings have it, and it says nothing
+        "why a share?": [pandas, sure, "Dawn", colours, "Day"],
     }
+    assert "hues" not in (site / "day.html").read_text("utf-8")

@@ -398,9 +398,9 @@ def _standard_input() -> IO[bytes]:
         # Tests and programs that embed Python may replace standard input by such a stream.
         return io.BufferedReader(stream)
     raw = getattr(stream, "raw", None)
-    can_wait = isinstance(raw, io.FileIO) and sys.platform != "win32"
-    if can_wait and not os.get_blocking(raw.fileno()):
-        return io.BufferedReader(cast("Any", _Waiting(raw)))
+    if isinstance(raw, io.FileIO) and sys.platform != "win32":  # which has no such flag of pipes
+        if not os.get_blocking(raw.fileno()):
+            return io.BufferedReader(cast("Any", _Waiting(raw)))
     return cast("IO[bytes]", stream)
 
 
