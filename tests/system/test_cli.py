@@ -954,6 +954,29 @@ def test_a_private_key_is_not_overwritten(call: Call, tmp_path: Path) -> None:
     assert key.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("head", "holds"),
+    [
+        ("-----BEGIN PRIVATE KEY-----\nMC4C", "a private key, and keys"),
+        ("-----BEGIN EC PRIVATE KEY-----\nMHcC", "a private key, and keys"),
+        ('schema = "fedtally-dap-secret/1"\n', "the secret of a DAP task, and secrets"),
+        ("fedtally-tokens/1\nend\n", "tokens of clients, and tokens"),
+        (f"fedtally_{'A' * 43}\n", "tokens of clients, and tokens"),
+    ],
+)
+def test_what_nobody_can_make_again_is_not_overwritten(
+    call: Call, tmp_path: Path, head: str, holds: str
+) -> None:
+    kept, words = tmp_path / "kept", tmp_path / "words.txt"
+    words.write_text("tea\n" * 9)
+    kept.write_text(head)
+    code, _, err = call("estimate", str(words), "--save", str(kept))
+    assert code == 2 and f"it holds {holds} are never overwritten" in " ".join(err.split())
+    assert kept.read_text() == head
+    kept.write_text("fedtally_id,count\n")  # a table is none of these
+    assert call("estimate", str(words), "--save", str(kept))[0] == 0
+
+
 def test_standard_input_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("item\na\n")
     command = (

@@ -255,8 +255,14 @@ def test_reports_become_a_result_that_other_commands_read(
     for fruit in ("apple", "apple", "plum"):
         assert run(["dap", "report", "task.toml", fruit, "--candidates", "fruits.txt"]) == 0
     assert run(["dap", "report", "task.toml", "1", "--json"]) == 0
-    words = [*COLLECT, *interval(web), "--candidates", "fruits.txt", "-o", "r.fed"]
+    words = [*COLLECT, *interval(web), "--candidates", "fruits.txt", "-o"]
     capsys.readouterr()
+    for taken in ("task.toml", "fruits.txt", "token", "collector.key"):  # what the command reads
+        before = Path(taken).read_bytes()
+        assert run([*words, taken]) == 2
+        assert "it is read by this run" in " ".join(capsys.readouterr().err.split())
+        assert Path(taken).read_bytes() == before
+    words.append("r.fed")
     monkeypatch.setattr(sys, "argv", ["fedtally", *words])
     assert run(words) == 0
     shown = capsys.readouterr()

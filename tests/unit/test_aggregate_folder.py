@@ -593,7 +593,13 @@ def test_status_says_what_waits_and_what_closes_it(
     asyncio.run(life())
     assert run(["aggregate", "leader", "result", str(place), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema"].startswith("fedtally")
-    out = tmp_path / "saved.fed"
+    out, settings = tmp_path / "saved.fed", world.folders["leader"].settings
+    settings.mark.unlink(missing_ok=True)  # as while its disk is away
+    for taken in (*settings.files(), place / "plan.toml", place / "new.csv"):
+        before = Path(taken).read_bytes() if os.path.exists(taken) else None
+        assert run(["aggregate", "leader", "result", str(place), "-o", str(taken)]) == 2, taken
+        assert "name another file" in " ".join(capsys.readouterr().err.split())
+        assert (Path(taken).read_bytes() if os.path.exists(taken) else None) == before
     assert run(["aggregate", "leader", "result", str(place), "-o", str(out)]) == 0
     assert "3 of 3 clients in the sums" in " ".join(capsys.readouterr().out.split())
     assert out.read_bytes() == (place / RESULT).read_bytes()

@@ -44,6 +44,7 @@ from fedtally.campaign.places import (
     check_mark,
     check_origins,
     check_plain_file,
+    database_files,
     held_by,
     holder,
     how_lost,
@@ -125,6 +126,11 @@ class Settings:
         """
         paths = {name: getattr(self, name).absolute() for name in _PATHS}
         return replace(self, ledger=kept_ledger(self.ledger, SETTINGS), **paths)
+
+    def files(self) -> list[str]:
+        """Return the paths of all files that are named here, whether they exist or not."""
+        named = [str(getattr(self, name)) for name in _PATHS]
+        return [*named, *database_files(self.ledger)]
 
 
 class Claimed(NamedTuple):

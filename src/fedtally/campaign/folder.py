@@ -42,6 +42,7 @@ from fedtally.campaign.places import (
     check_ledger,
     check_mark,
     check_plain_file,
+    database_files,
     how_lost,
     kept_ledger,
     locked,
@@ -579,12 +580,19 @@ class CampaignFolder:
         self._check_not_over()
         # The file `cancelled` is made first, so that no process claims the campaign later. After a
         # crash here, another `cancel` ends the sessions that are still open.
+        file = self.path / CANCELLED
         try:
-            (self.path / CANCELLED).touch()
+            if not file.exists():
+                file.touch()
+        except PermissionError as error:
+            raise InvalidInputError(
+                f"cannot write {file} ({error.strerror}), so nothing is cancelled: run this as the"
+                " user of the campaign's folder"
+            ) from None
         except OSError as error:
             raise InvalidInputError(
-                f"cannot write {self.path / CANCELLED} ({error.strerror}), so nothing is cancelled:"
-                " run this as the user of the campaign's folder"
+                f"cannot write {file} ({error.strerror}), so nothing is cancelled: mend that, and"
+                " cancel again"
             ) from None
         try:
             return self.state().give_up(self.plan, mark=self.mark) if self.has_begun else 0
@@ -594,7 +602,13 @@ class CampaignFolder:
             ) from error
 
     def _check(self) -> None:
-        """Refuse files and settings that do not fit together."""
+        """Refuse files and settings that do not fit together; the key is not read."""
+        named = None if self.plan.secure_sum is None else self.plan.secure_sum.allow_list
+        if (None if self.allow_list is None else self.allow_list.digest) != named:
+            raise InvalidInputError(
+                "this allow-list is not the one that the plan names, or one of them is missing:"
+                f" give the list of the plan, or put {ALLOW_LIST} back into {self.path}"
+            )
         check_mark(self.mark, self.path, "the campaign's folder")
         check_ledger(self.ledger, self.plan)
 
@@ -690,8 +704,8 @@ def _why_warned(folder: CampaignFolder, restore: str) -> str:
 
 
 def files_of(folder: CampaignFolder) -> list[str]:
-    """Return the paths of all files of a campaign, also of those outside of its folder."""
-    return [*map(str, folder.path.iterdir()), str(folder.mark), str(folder.server_key)]
+    """Return the paths of a campaign's files outside of its folder, whether they exist or not."""
+    return [str(folder.mark), str(folder.server_key), *database_files(folder.ledger)]
 
 
 def _checked_key(folder: CampaignFolder) -> SigningKey:
@@ -760,7 +774,7 @@ def check_begun(folder: CampaignFolder) -> None:
     if not folder.has_begun:
         raise InvalidInputError(
             f"{folder.path} has not begun, so it has nothing to go on with: fedtally campaign run"
-            f" {folder.path}"
+            f" {word(folder.path)}"
         )
 
 

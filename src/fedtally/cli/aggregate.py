@@ -471,8 +471,8 @@ def result(
     from fedtally.campaign.aggregate_folder import RESULT
     from fedtally.cli import campaign_view
 
-    _opened(name, "leader")
-    console.check_files([output])
+    folder = _opened(name, "leader")
+    console.check_files([output], folder.settings.files(), folder.path)
     if not (name / RESULT).exists():
         raise InvalidInputError(
             f"{name} has no answer yet: fedtally aggregate leader status {name} says why"

@@ -374,7 +374,7 @@ def result(
     from fedtally.campaign.folder import RESULT, CampaignFolder, files_of
 
     folder = CampaignFolder.open(name)
-    console.check_files([output], files_of(folder))
+    console.check_files([output], files_of(folder), folder.path)
     if ends and so_far:
         raise InvalidInputError("--end ends the campaign and --so-far does not: give one of them")
     is_over = (name / RESULT).exists()

@@ -222,8 +222,6 @@ def _show_new(
         output: the folder with the files of the tokens; None: there are no files.
         as_json: whether to print one JSON document, which has the names in any case.
     """
-    from fedtally.campaign.transports.https.tokens import revoke as take_back
-
     shown = made if output is None else dict.fromkeys(made)
     try:
         if as_json:
@@ -233,13 +231,27 @@ def _show_new(
             for name, token in made.items():
                 console.say(f"{name} {token}")
         sys.stdout.flush()
-    except OSError:  # a full disk, or a pipe that was closed: nobody has all of these tokens
+    except BaseException:  # a full disk, a closed pipe, Ctrl-C: nobody has all of these tokens
         if output is None:
-            take_back(folder.path, made)
-            console.note(f"no token was made, since stdout took not all {len(made):,} of them")
+            _take_back(folder, made)
         raise
     where = "nothing else holds them" if output is None else f"they are in {output}"
     console.note(f"made {len(made):,} tokens: {where}{_next(folder)}", as_json)
+
+
+def _take_back(folder: CampaignFolder, made: dict[str, str]) -> None:
+    """Take new tokens back that could not be shown, and say so; or which of them stay valid."""
+    from fedtally.campaign.transports.https.tokens import take_back
+    from fedtally.errors import InvalidInputError
+
+    not_shown = f"stdout took not all {len(made):,} tokens"
+    try:
+        take_back(folder.path, made)
+    except (InvalidInputError, OSError) as error:
+        first, more = list(made)[:10], f" and {len(made) - 10:,} more" if len(made) > 10 else ""
+        console.note(f"{not_shown}, and {' '.join(first)}{more} stay valid: revoke them ({error})")
+    else:
+        console.note(f"{not_shown}, so they were taken back{_next(folder)}")
 
 
 def _show_change(

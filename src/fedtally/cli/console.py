@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -564,25 +566,40 @@ def check_standard_input(source: str) -> None:
         raise InvalidInputError("standard input is closed; give a file, or pipe something in")
 
 
-def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) -> None:
+def check_files(
+    paths: Iterable[str | None],
+    inputs: Iterable[str | None] = (),
+    folder: str | os.PathLike[str] | None = None,
+) -> None:
     """Check the paths of a run's output files before the run, which may take long.
 
     Args:
         paths: the paths of the files that the run writes; None: an output that is not wanted.
-        inputs: the paths of the files that the run reads; "-" is standard input, None is ignored.
+        inputs: the paths of the files that the run reads, which need not exist; "-" is standard
+            input, None is ignored.
+        folder: the folder of a campaign or a server. A new file in it may have a meaning there, as
+            `cancelled` has, so no output is written in it.
 
     Raises:
         InvalidInputError: the path of an output is empty, its folder is missing or read-only, the
-            file is an input of the run, the path is a folder or a device, two outputs are the same
-            file, standard output goes there, or the file holds what nobody can make again.
+            file is an input of the run or in `folder`, the path is a folder or a device, two
+            outputs are the same file, standard output goes there, or the file holds what nobody can
+            make again.
     """
     from fedtally.errors import InvalidInputError
 
     named = [name for name in inputs if name is not None]
     # Links are resolved. Otherwise an output could overwrite an input that has another name.
-    taken = {os.path.realpath(name): "read by this run" for name in named if os.path.exists(name)}
+    taken = {os.path.realpath(name): "read by this run" for name in named if name != "-"}
     for path in (path for path in paths if path is not None):
         _check_place(path)
+        if folder is not None and Path(os.path.realpath(path)).is_relative_to(
+            os.path.realpath(folder)
+        ):
+            raise InvalidInputError(
+                f"cannot write {path}: a new file in {folder} could change how that goes on; name"
+                " another file, in another folder"
+            )
         # Standard input may be this file, as in: cmd - --output words.txt < words.txt
         if "-" in named and _is_standard(0, path):
             raise InvalidInputError(
@@ -625,10 +642,12 @@ def _check_place(path: str) -> None:
         )
 
 
-# The first bytes of files that a run must not replace, since nobody can make them again.
+# How files begin that a run must not replace, since nobody can make them again.
 _PRECIOUS = {
-    b"fedtally-private-key/": "holds a private key, and keys",
-    b"SQLite format 3\0": "is a database, such as a ledger, and databases",
+    rb"fedtally-private-key/|-----BEGIN [A-Z ]*PRIVATE KEY-----": "holds a private key, and keys",
+    rb'schema = "fedtally-dap-secret/': "holds the secret of a DAP task, and secrets",
+    rb"fedtally-tokens/|fedtally_[A-Za-z0-9_-]{43}\s": "holds tokens of clients, and tokens",
+    rb"SQLite format 3\0": "is a database, such as a ledger, and databases",
 }
 
 
@@ -638,10 +657,10 @@ def _precious(path: str) -> str:
         return ""
     try:
         with open(path, "rb") as file:
-            head = file.read(max(map(len, _PRECIOUS)))
+            head = file.read(100)
     except OSError:  # writing it says why
         return ""
-    return next((holds for first, holds in _PRECIOUS.items() if head.startswith(first)), "")
+    return next((holds for first, holds in _PRECIOUS.items() if re.match(first, head)), "")
 
 
 def _is_standard(stream: int, path: str) -> bool:

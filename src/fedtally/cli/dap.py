@@ -582,7 +582,7 @@ def collect(
     from fedtally.campaign.transports.https import dap_client
     from fedtally.campaign.transports.https.carry import client, read_token, tls
 
-    console.check_files([output])
+    console.check_files([output], [candidates, *map(str, filter(None, (task, key, token, ca)))])
     made, noise = load_task(task), _noise_of(task, epsilon, delta)
     given = None if candidates is None else _read(candidates)
     domain = None

@@ -194,11 +194,12 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
         MissingExtraError: a package that writes a file is not installed.
     """
     from fedtally.base import validate
+    from fedtally.campaign.places import database_files
     from fedtally.sources import list_path
 
     lists = [options.get(name) for name in ("domain", "dictionary")]
     read = [list_path(each)[0] for each in lists if each is not None]
-    inputs = [source, options.get("plan"), *read, *_files_of(options.get("ledger"))]
+    inputs = [source, options.get("plan"), *read, *database_files(options.get("ledger"))]
     if source is not None and options["epsilon"] and not options["not_private"]:
         from fedtally.simulation.estimate import check_list, check_public
 
@@ -209,20 +210,6 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     if options["min_frequency"] is not None:
         validate.share(min_frequency=options["min_frequency"])
     check_outputs(options, "output", "plot", "report")
-
-
-def _files_of(ledger: str | None) -> list[str]:
-    """Return the paths of a ledger's SQLite files, which no output may overwrite.
-
-    SQLite keeps further files beside the database. The list is empty if there is no ledger, or if
-    the ledger is not in SQLite.
-    """
-    path = (ledger or "").removeprefix("sqlite:///")
-    return (
-        [path + suffix for suffix in ("", "-journal", "-wal", "-shm")]
-        if path and "://" not in path
-        else []
-    )
 
 
 def _check_answerable(source: Source, simulation: Simulation, options: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedtally.base import archive
-from fedtally.base.text import shortened
+from fedtally.base.text import shortened, word
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 TOKENS = "tokens"  # the file in the folder of a campaign
@@ -113,12 +113,16 @@ def read(folder: Path) -> Digests:
     except FileNotFoundError:
         raise InvalidInputError(
             f"{folder} has no file {TOKENS!r}, so no client could speak: put the file back if there"
-            f" was one; else fedtally campaign tokens mint {folder} --count N"
+            f" was one; else fedtally campaign tokens mint {word(folder)} --count N"
         ) from None
-    except OSError as error:
+    except PermissionError as error:
         raise UnreadableFileError(
             f"cannot read {place} ({error.strerror}): run this as the user that owns it, the one of"
             f" the service, or give it to that user (chown)"
+        ) from None
+    except OSError as error:
+        raise UnreadableFileError(
+            f"cannot read {place} ({error.strerror}): put the file back"
         ) from None
     except UnicodeDecodeError:
         raise UnreadableFileError(
@@ -126,7 +130,7 @@ def read(folder: Path) -> Digests:
         ) from None
     if mode & 0o077:
         raise InvalidInputError(
-            f"{place} is open to others than its owner (mode {mode:04o}): chmod 600 {place}"
+            f"{place} is open to others than its owner (mode {mode:04o}): chmod 600 {word(place)}"
         )
     first, *lines = text.split("\n")
     if first != SCHEMA or lines[-2:] != [_END, ""]:
@@ -272,10 +276,29 @@ def revoke(folder: Path, names: Iterable[str]) -> None:
         if missing := sorted(gone - digests.keys()):
             raise InvalidInputError(
                 f"no client is called {shortened(missing[0], 40)!r}: fedtally campaign tokens list"
-                f" {folder}"
+                f" {word(folder)}"
             )
         for name in gone:
             del digests[name]
+
+
+def take_back(folder: Path, made: dict[str, str]) -> None:
+    """Remove tokens that `mint` or `add` has just made, since nobody has them.
+
+    A name that has another token by now, or none, stays as it is: somebody else changed it.
+
+    Args:
+        folder: the folder of the campaign.
+        made: the tokens, by the names of their clients.
+
+    Raises:
+        InvalidInputError: the campaign's tokens cannot be read. No token was removed.
+        OSError: the file cannot be written. No token was removed.
+    """
+    with changing(folder) as digests:
+        for name, token in made.items():
+            if digests.get(name) == digest_of(token):
+                del digests[name]
 
 
 @contextmanager
