@@ -1,5 +1,6 @@
 """Rows into rounds: what is counted is what the clients would have sent."""
 
+import re
 import threading
 from collections import Counter
 from itertools import chain
@@ -16,6 +17,7 @@ from fedtally.kernels.reference import bucket_of
 from fedtally.privacy.events import Event
 from fedtally.simulation import item_ids
 from fedtally.simulation.client_rows import ClientRows, bound_clients
+from fedtally.simulation.counted_part import in_order
 from fedtally.simulation.item_ids import Declared, FromInput
 from fedtally.simulation.round_tally import Histogram
 from fedtally.simulation.row_counts import Tally
@@ -148,8 +150,17 @@ def test_natural_rounds_are_ordered_by_label():
         from_items([1, 2, 3, 3], rounds=[2021, 2019, 2020, 2019]), num_rounds=None
     ).finish()
     assert counts_of(rounds) == [{2: 1, 3: 1}, {3: 1}, {1: 1}]
-    named = tally_of(from_items([1, 2], rounds=["b", "a"]), num_rounds=None).finish()
-    assert counts_of(named) == [{2: 1}, {1: 1}]
+    named = tally_of(from_items([1, 2, 3], rounds=["w10", "a", "w9"]), num_rounds=None).finish()
+    assert counts_of(named) == [{2: 1}, {3: 1}, {1: 1}]
+
+
+@given(st.lists(st.from_regex(r"[w-]{0,2}[0-9]{0,25}[.m]?[0-9]{0,3}", fullmatch=True), max_size=9))
+def test_labels_have_one_order(labels: list[str]) -> None:
+    """It does not depend on the order given, and texts without numbers stand as texts do."""
+    listed = in_order(labels)
+    assert listed == in_order(labels[::-1]) and sorted(listed) == sorted(labels)
+    words = [re.sub("[0-9]", "m", label) for label in labels]
+    assert in_order(words) == sorted(words)
 
 
 def test_a_client_contributes_a_set():

@@ -149,15 +149,21 @@ def check_few(labels: Sized, what: str, most: int) -> None:
 
 
 def in_order(labels: Iterable[Any]) -> list[Any]:
-    """Return the names of rounds sorted as numbers, or else as text.
+    """Return the names of rounds sorted as numbers, or else as text with numbers in it.
 
     They are sorted as numbers if each name is an integer, or the text of an integer of at most 18
-    digits.
+    digits. In other texts, too, digits that stand together are a number.
 
-    >>> in_order(["10", "9", "1"]), in_order(["b", "10", "a"])
-    (['1', '9', '10'], ['10', 'a', 'b'])
+    >>> in_order(["10", "9", "-1"]), in_order(["w10", "w9", "a"])
+    (['-1', '9', '10'], ['a', 'w9', 'w10'])
     """
     listed = list(labels)
     if all(isinstance(label, int) or re.fullmatch(r"[+-]?[0-9]{1,18}", label) for label in listed):
         return sorted(listed, key=lambda label: (int(label), str(label)))
-    return sorted(listed, key=str)
+    return sorted(listed, key=lambda label: (_text_and_numbers(str(label)), str(label)))
+
+
+def _text_and_numbers(label: str) -> list[str | int]:
+    """Return the parts of a text: its even ones are text, and its odd ones numbers."""
+    parts = re.split(r"([0-9]{1,18})", label)
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
