@@ -44,7 +44,6 @@ from fedtally.campaign.places import (
     check_mark,
     check_origins,
     check_plain_file,
-    database_files,
     held_by,
     holder,
     how_lost,
@@ -128,9 +127,11 @@ class Settings:
         return replace(self, ledger=kept_ledger(self.ledger, SETTINGS), **paths)
 
     def files(self) -> list[str]:
-        """Return the paths of all files that are named here, whether they exist or not."""
-        named = [str(getattr(self, name)) for name in _PATHS]
-        return [*named, *database_files(self.ledger)]
+        """Return the paths of all files that are named here, whether they exist or not.
+
+        The ledger is among them, perhaps as a URL.
+        """
+        return [*(str(getattr(self, name)) for name in _PATHS), *filter(None, [self.ledger])]
 
 
 class Claimed(NamedTuple):

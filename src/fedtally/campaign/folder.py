@@ -42,7 +42,6 @@ from fedtally.campaign.places import (
     check_ledger,
     check_mark,
     check_plain_file,
-    database_files,
     how_lost,
     kept_ledger,
     locked,
@@ -704,8 +703,11 @@ def _why_warned(folder: CampaignFolder, restore: str) -> str:
 
 
 def files_of(folder: CampaignFolder) -> list[str]:
-    """Return the paths of a campaign's files outside of its folder, whether they exist or not."""
-    return [str(folder.mark), str(folder.server_key), *database_files(folder.ledger)]
+    """Return the paths of a campaign's files outside of its folder, whether they exist or not.
+
+    The ledger is among them, perhaps as a URL.
+    """
+    return [str(folder.mark), str(folder.server_key), *filter(None, [folder.ledger])]
 
 
 def _checked_key(folder: CampaignFolder) -> SigningKey:

@@ -321,23 +321,6 @@ def kept_ledger(ledger: str | None, file: str) -> str | None:
     return ledger
 
 
-def database_files(ledger: str | None) -> list[str]:
-    """Return the paths of a ledger's SQLite files, which no output may overwrite.
-
-    SQLite keeps further files beside the database. The list is empty if there is no ledger, or if
-    the ledger is not in SQLite.
-
-    >>> database_files("weeks.db")
-    ['weeks.db', 'weeks.db-journal', 'weeks.db-wal', 'weeks.db-shm']
-    >>> database_files("postgresql://host/weeks")
-    []
-    """
-    path = (ledger or "").removeprefix("sqlite:///")
-    if not path or "://" in path:
-        return []
-    return [path + suffix for suffix in ("", "-journal", "-wal", "-shm")]
-
-
 def check_plain_file(option: str, path: Path) -> None:
     """Refuse a path that a settings file keeps, if a later process cannot read it again.
 

@@ -566,6 +566,10 @@ def check_standard_input(source: str) -> None:
         raise InvalidInputError("standard input is closed; give a file, or pipe something in")
 
 
+# What SQLite appends to the name of a database, such as a ledger, for the files beside it.
+_BESIDE = ("", "-journal", "-wal", "-shm")
+
+
 def check_files(
     paths: Iterable[str | None],
     inputs: Iterable[str | None] = (),
@@ -575,8 +579,8 @@ def check_files(
 
     Args:
         paths: the paths of the files that the run writes; None: an output that is not wanted.
-        inputs: the paths of the files that the run reads, which need not exist; "-" is standard
-            input, None is ignored.
+        inputs: the paths of the files that the run reads, which need not exist, and the path or URL
+            of its ledger; "-" is standard input, None is ignored.
         folder: the folder of a campaign or a server. A new file in it may have a meaning there, as
             `cancelled` has, so no output is written in it.
 
@@ -590,7 +594,12 @@ def check_files(
 
     named = [name for name in inputs if name is not None]
     # Links are resolved. Otherwise an output could overwrite an input that has another name.
-    taken = {os.path.realpath(name): "read by this run" for name in named if name != "-"}
+    taken = {
+        os.path.realpath(name.removeprefix("sqlite:///") + suffix): "read by this run"
+        for name in named
+        if name != "-"
+        for suffix in _BESIDE
+    }
     for path in (path for path in paths if path is not None):
         _check_place(path)
         if folder is not None and Path(os.path.realpath(path)).is_relative_to(

@@ -194,12 +194,11 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
         MissingExtraError: a package that writes a file is not installed.
     """
     from fedtally.base import validate
-    from fedtally.campaign.places import database_files
     from fedtally.sources import list_path
 
     lists = [options.get(name) for name in ("domain", "dictionary")]
     read = [list_path(each)[0] for each in lists if each is not None]
-    inputs = [source, options.get("plan"), *read, *database_files(options.get("ledger"))]
+    inputs = [source, options.get("plan"), *read, options.get("ledger")]
     if source is not None and options["epsilon"] and not options["not_private"]:
         from fedtally.simulation.estimate import check_list, check_public
 
