@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -237,8 +238,10 @@ def item_columns(item: str | tuple[str, str] | None, domain: Any) -> str | tuple
 
 
 def _other_delimiter(available: Sequence[str]) -> str:
-    """Return advice to name the delimiter, if the table's only column looks like a whole header;
-    else "".
+    """Return advice on a header that is none, or that another delimiter separates; else "".
+
+    The first line of such a table looks like one column with a whole header in it, or is a line
+    ``sep=;`` for Excel.
 
     Args:
         available: the names of the table's columns.
@@ -246,7 +249,11 @@ def _other_delimiter(available: Sequence[str]) -> str:
     >>> from fedtally.errors import render
     >>> render(_other_delimiter(["user;word"]), for_="shell"), _other_delimiter(["user", "a;b"])
     ("; if it is separated by ';', say so (--delimiter ';')", '')
+    >>> _other_delimiter(["sep=", ""])
+    "; remove its first line, 'sep=', which is for Excel alone"
     """
+    if re.fullmatch("sep=.?", "".join(available)):
+        return f"; remove its first line, {available[0]!r}, which is for Excel alone"
     letters = [letter for letter in ",;\t|" if len(available) == 1 and letter in available[0]]
     return (
         f"; if it is separated by {letters[0]!r}, say so ({opt.delimiter(letters[0])})"
