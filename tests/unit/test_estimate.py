@@ -314,3 +314,24 @@ def test_a_note_names_keywords_in_a_notebook_and_options_elsewhere() -> None:
     assert any("; --max-items 2 counts all" in note for note in found.warnings)
     shown = found._repr_html_()
     assert "; max_items=2 counts all" in shown and "--max-items" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "advice"),
+    [
+        ("semi.csv", b"id;item\n1;tea\n", "delimiter=';'"),
+        ("latin.csv", b"id,item\n1,caf\xe9\n", "encoding='latin-1'"),
+        ("table.csv", b"PAR1\x15", "format='parquet'"),
+    ],
+)
+def test_how_a_file_is_read_is_no_keyword_and_the_error_says_what_to_do(
+    tmp_path: Path, name: str, content: bytes, advice: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidInputError) as caught:
+        fedtally.estimate(tmp_path / name, item="item")
+    said = str(caught.value)
+    assert advice in said and "estimate() has no option for that: read the file by pandas" in said
+    with pytest.raises(InvalidInputError) as caught:
+        fedtally.partial_tally(tmp_path / name, item="item", partition=0, seed=7)
+    assert "partial_tally() has no option for that" in str(caught.value)

@@ -35,10 +35,15 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def suggests_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return the function with a better `TypeError` for an unknown keyword.
+# options of the command line that say how a file is read
+_OF_FILES = {"delimiter", "format", "text_encoding"}
 
-    The error suggests a similar keyword that is known. Calls with known keywords do not change.
+
+def suggests_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return the function with better errors about keywords. Other calls do not change.
+
+    A `TypeError` for an unknown keyword suggests a similar one that is known. An error about a file
+    says what to do if it names an option that only the command line has.
     """
     known = list(inspect.signature(function).parameters)
 
@@ -50,7 +55,15 @@ def suggests_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
                     f"{function.__name__}() got an unexpected keyword argument {name!r}"
                     + validate.did_you_mean(name, known)
                 )
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except InvalidInputError as error:
+            if _OF_FILES.isdisjoint(error.options):
+                raise
+            raise type(error)(
+                f"{error.marked}; {function.__name__}() has no option for that: read the file by"
+                " pandas, such as by pandas.read_csv(..., dtype=str), and pass the frame"
+            ) from error
 
     return call
 
