@@ -128,7 +128,7 @@ def sections(node: nodes.Element, above: tuple[str, ...] = ()) -> Iterator[Secti
             if not isinstance(part, nodes.section | nodes.title | nodes.comment)
         )
         comments = [part.astext() for part in parts if isinstance(part, nodes.comment)]
-        asked = re.findall("^asked: (.+)$", "\n".join(comments), re.MULTILINE)
+        asked = re.findall(r"^\s*asked: (.+)$", "\n".join(comments), re.MULTILINE)
         yield Section(section["ids"][0] if above else "", title, above, text, tuple(asked))
         if inner:
             yield from sections(section, (*above, title))

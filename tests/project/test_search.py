@@ -61,7 +61,7 @@ def test_a_reader_finds_what_is_typed(site: Path, tmp_path: Path) -> None:
     words = (
         *("how sure", "shares", "pandas", "sure shares of pandas", "the"),
         *("black pandas", "black limits", "limits of unicorns", "unicorns"),
-        *("hues", "which hues are black", "moon and hues", "how", "why a share?"),
+        *("hues", "which hues are black", "moon", "moon and hues", "how", "why a share?"),
     )
     with browser.Page(tmp_path, 1000) as page:
         for typed in numbers + words:
@@ -98,6 +98,7 @@ def test_a_reader_finds_what_is_typed(site: Path, tmp_path: Path) -> None:
         "unicorns": [],
         "hues": [colours],  # other words for its heading
         "which hues are black": [colours],
+        "moon": [colours],
         "moon and hues": [colours],  # once, though it is asked in two ways
         "how": [],  # headings have it, and it says nothing
         "why a share?": [pandas, sure, "Dawn", colours, "Day"],
